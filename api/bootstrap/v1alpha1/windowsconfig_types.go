@@ -16,7 +16,7 @@ const (
 
 	// DataSecretAvailableReason: the Secret exists and status.dataSecretName names it.
 	DataSecretAvailableReason = clusterv1.AvailableReason
-	// WaitingForClusterInfrastructureReason: the Cluster's infrastructure is not provisioned yet.
+	// WaitingForClusterInfrastructureReason: the Cluster's infrastructure is not provisioned yet, or there is no Cluster yet.
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructureProvisioned"
 	// WaitingForControlPlaneReason: the Cluster's control plane is not initialized, so there is nothing to join yet.
 	WaitingForControlPlaneReason = "WaitingForControlPlaneInitialized"
@@ -37,10 +37,19 @@ const (
 	BootstrapDataTooLargeReason = "BootstrapDataTooLarge"
 	// SecretNotOwnedReason: a Secret of the wanted name exists and belongs to something else.
 	SecretNotOwnedReason = "DataSecretNotOwned"
-	// TokenRefreshFailedReason: the Secret exists, but its bootstrap token could not be checked or extended.
-	TokenRefreshFailedReason = "BootstrapTokenRefreshFailed"
 	// InternalErrorReason: an unexpected error; it is retried with back-off.
 	InternalErrorReason = clusterv1.InternalErrorReason
+
+	// BootstrapTokenValidCondition is true while the bootstrap token in the data is valid in the workload cluster, and
+	// after the node has joined. It is reported once the data has been made.
+	BootstrapTokenValidCondition = "BootstrapTokenValid"
+
+	// BootstrapTokenValidReason: the token is valid, and is extended until the node has joined.
+	BootstrapTokenValidReason = "Valid"
+	// NodeJoinedReason: the node has joined, so the token is no longer needed and was deleted.
+	NodeJoinedReason = "NodeJoined"
+	// TokenRefreshFailedReason: the token could not be checked or extended; the node must join before it expires.
+	TokenRefreshFailedReason = "BootstrapTokenRefreshFailed"
 )
 
 // ProviderIDSource says where a node's spec.providerID comes from.
@@ -90,7 +99,8 @@ type WindowsConfigSpec struct {
 // +kubebuilder:validation:MinProperties=1
 type JoinSpec struct {
 	// apiServerEndpoint overrides the address that the node joins, as host:port, where nodes reach the API server by
-	// another address than the management cluster does. Its serving certificate must be valid for this host.
+	// another address than the management cluster does. Its serving certificate must be valid for this host. host and port
+	// may be set alone; the one that is left out is that of Cluster.spec.controlPlaneEndpoint.
 	// Default: Cluster.spec.controlPlaneEndpoint.
 	// +optional
 	APIServerEndpoint clusterv1.APIEndpoint `json:"apiServerEndpoint,omitempty,omitzero"`
@@ -117,9 +127,9 @@ type NodeSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Taints *[]Taint `json:"taints,omitempty"`
 
-	// providerID says where the node's spec.providerID comes from. Default: Auto.
+	// providerID says where the node's spec.providerID comes from. Auto: the node derives it from its firmware, as the
+	// infrastructure provider does. None: an external cloud provider (CPI) of the workload cluster sets it. Default: Auto.
 	// +optional
-	// +kubebuilder:default=Auto
 	ProviderID ProviderIDSource `json:"providerID,omitempty"`
 }
 
@@ -128,7 +138,7 @@ type Taint struct {
 	// key is a qualified name such as "os" or "example.com/gpu".
 	// +required
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=316
+	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$`
 	Key string `json:"key,omitempty"`
 
@@ -151,20 +161,20 @@ type Taint struct {
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 belong together: set both agent.url and agent.sha256 (the file's SHA-256 in lower-case hex), or neither"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || !has(self.source) || self.source in ['Auto', 'URL']",message="url is read only with source Auto or URL: remove agent.url or change agent.source"
 type AgentSpec struct {
-	// source says where to look. Default: Auto.
+	// source says where to look. Image: C:\Program Files\capw\capw-node.exe. Media: capw-node.exe in the root of an attached
+	// volume. URL: url, checked against sha256. Auto: the image, then media, then url if there is one. Default: Auto.
 	// +optional
-	// +kubebuilder:default=Auto
 	Source AgentSource `json:"source,omitempty"`
 
-	// url is where capw-node.exe is downloaded from, with the curl.exe that Windows Server 2019 and later carry.
+	// url is where capw-node.exe is downloaded from; it needs sha256. It is fetched with the curl.exe that Windows Server 2019 and later carry.
 	// Only characters that cmd.exe passes through unchanged are allowed.
 	// +optional
-	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9._~:/?#@$,;=+-]+$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[A-Za-z0-9._~:/?#@$,;=+-]+$')",message="url must begin with http:// or https:// and have only characters that cmd.exe passes through unchanged: letters, digits and . _ ~ : / ? # @ $ , ; = + -"
 	URL string `json:"url,omitempty"`
 
-	// sha256 is the file's SHA-256 as 64 lower-case hexadecimal digits; a file that differs is never started.
+	// sha256 is the SHA-256 of the file at url as 64 lower-case hexadecimal digits; a file that differs is never started.
 	// +optional
 	// +kubebuilder:validation:MinLength=64
 	// +kubebuilder:validation:MaxLength=64
@@ -175,7 +185,7 @@ type AgentSpec struct {
 // WindowsConfigStatus is what the bootstrap controller observed.
 // +kubebuilder:validation:MinProperties=1
 type WindowsConfigStatus struct {
-	// conditions: Ready, DataSecretAvailable, Paused.
+	// conditions are Ready, DataSecretAvailable, BootstrapTokenValid, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -22,8 +22,9 @@ const (
 // +kubebuilder:validation:MinProperties=0
 type WindowsClusterSpec struct {
 	// controlPlaneEndpoint is where the API server of the cluster is reached. Leave it empty when a control plane provider
-	// (for a hosted control plane) sets Cluster.spec.controlPlaneEndpoint.
+	// (for a hosted control plane) sets Cluster.spec.controlPlaneEndpoint. host and port belong together.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="has(self.host) == has(self.port)",message="host and port belong together: set both controlPlaneEndpoint.host and controlPlaneEndpoint.port, or remove controlPlaneEndpoint"
 	ControlPlaneEndpoint clusterv1.APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 
 	// failureDomains are offered to Cluster API for spreading Machines; a WindowsMachineTemplate says what each name means
@@ -48,7 +49,7 @@ type WindowsClusterFailureDomain struct {
 // WindowsClusterStatus is what the infrastructure controller observed.
 // +kubebuilder:validation:MinProperties=1
 type WindowsClusterStatus struct {
-	// conditions: Ready, ControlPlaneEndpointAvailable, Paused.
+	// conditions are Ready, ControlPlaneEndpointAvailable, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

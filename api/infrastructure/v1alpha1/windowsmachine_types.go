@@ -6,7 +6,13 @@ import (
 )
 
 // MachineFinalizer keeps a WindowsMachine until its VM, and all that was created for it, is gone.
-const MachineFinalizer = "windowsmachine.infrastructure.cluster.x-k8s.io"
+const MachineFinalizer = "infrastructure.cluster.x-k8s.io/windowsmachine"
+
+// CredentialsFinalizer keeps the Secret that spec.vsphere.identityRef names for as long as a WindowsMachine may need it to
+// remove its VM: also when the whole namespace is deleted, which deletes Secrets first. It is removed with the last
+// WindowsMachine that names the Secret. A Secret that is being deleted goes as soon as no VM can depend on it, and no new VM
+// is created with it.
+const CredentialsFinalizer = "infrastructure.cluster.x-k8s.io/windowsmachine-credentials"
 
 // Conditions of a WindowsMachine, and their reasons.
 const (
@@ -19,9 +25,9 @@ const (
 	// DeletingCondition is true while the instance is being removed.
 	DeletingCondition = clusterv1.DeletingCondition
 
-	// InstanceProvisionedReason: the instance exists and is powered on.
+	// InstanceProvisionedReason means: the instance exists and is powered on.
 	InstanceProvisionedReason = clusterv1.ProvisionedReason
-	// WaitingForClusterInfrastructureReason: the Cluster's infrastructure is not provisioned yet.
+	// WaitingForClusterInfrastructureReason: the Cluster's infrastructure is not provisioned yet, or there is no Cluster yet.
 	WaitingForClusterInfrastructureReason = "WaitingForClusterInfrastructureProvisioned"
 	// WaitingForBootstrapDataReason: the Machine has no bootstrap data yet.
 	WaitingForBootstrapDataReason = "WaitingForBootstrapData"
@@ -35,23 +41,23 @@ const (
 	InvalidConfigurationReason = "InvalidConfiguration"
 	// FailureDomainNotFoundReason: Machine.spec.failureDomain names no entry of spec.vsphere.failureDomains.
 	FailureDomainNotFoundReason = "FailureDomainNotFound"
-	// IdentityUnavailableReason: the credentials Secret is missing, incomplete or refused by the platform.
+	// IdentityUnavailableReason: the credentials Secret is missing, incomplete, being deleted, or refused by the platform.
 	IdentityUnavailableReason = "IdentityUnavailable"
 	// PlatformUnavailableReason: the platform cannot be reached.
 	PlatformUnavailableReason = "PlatformUnavailable"
-	// InstanceCreatingReason: the platform works on the creation.
+	// InstanceCreatingReason means: the platform works on the creation.
 	InstanceCreatingReason = "InstanceCreating"
-	// InstanceCreateFailedReason: the platform refused or failed the creation; the message is the platform's own.
+	// InstanceCreateFailedReason means: the platform refused or failed the creation; the message is the platform's own.
 	InstanceCreateFailedReason = "InstanceCreateFailed"
 	// ForeignInstanceReason: an instance of the wanted name exists and does not belong to this WindowsMachine.
 	ForeignInstanceReason = "ForeignInstance"
-	// InstancePoweredOffReason: the instance exists, but is not powered on.
+	// InstancePoweredOffReason means: the instance exists, but is not powered on.
 	InstancePoweredOffReason = "InstancePoweredOff"
-	// InstanceMissingReason: the instance was provisioned once and does not exist any more.
+	// InstanceMissingReason means: the instance was provisioned once and does not exist any more.
 	InstanceMissingReason = "InstanceMissing"
-	// InstanceDeletingReason: the platform works on the deletion.
+	// InstanceDeletingReason means: the platform works on the deletion.
 	InstanceDeletingReason = "InstanceDeleting"
-	// InstanceDeleteFailedReason: the platform refused or failed the deletion; the message is the platform's own.
+	// InstanceDeleteFailedReason means: the platform refused or failed the deletion; the message is the platform's own.
 	InstanceDeleteFailedReason = "InstanceDeleteFailed"
 	// ControlPlaneNotSupportedReason: a control plane Machine asks for Windows; Windows nodes are workers only.
 	ControlPlaneNotSupportedReason = "ControlPlaneNotSupported"
@@ -60,9 +66,8 @@ const (
 )
 
 // WindowsMachineSpec says on which platform, and how, the instance runs.
+// +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="[has(self.vsphere)].filter(x, x).size() == 1",message="exactly one platform must be set: set spec.vsphere"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)",message="providerID is immutable once set"
-// +kubebuilder:validation:XValidation:rule="has(self.vsphere) == has(oldSelf.vsphere)",message="the platform is immutable: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
 type WindowsMachineSpec struct {
 	// providerID identifies the instance, as vsphere://<BIOS UUID>. The controller sets it; leave it empty.
 	// +optional
@@ -70,27 +75,32 @@ type WindowsMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	ProviderID string `json:"providerID,omitempty"`
 
-	// vsphere makes the instance a VM on VMware vSphere. It is immutable.
+	// vsphere makes the instance a VM on VMware vSphere. It is immutable but for thumbprint and identityRef, which say how to
+	// reach the vCenter and not what the VM is, and for failureDomains, which are read only when the VM is created.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.vsphere is immutable: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
 	VSphere *VSphereSpec `json:"vsphere,omitempty"`
 }
 
 // VSphereSpec describes a VM on VMware vSphere.
+// +kubebuilder:validation:XValidation:rule="!has(self.numCPUs) || !has(self.numCoresPerSocket) || self.numCPUs % self.numCoresPerSocket == 0",fieldPath=".numCPUs",message="numCPUs must be a multiple of numCoresPerSocket"
+// +kubebuilder:validation:XValidation:rule="has(self.template) || (has(self.failureDomains) && self.failureDomains.all(d, has(d.template)))",fieldPath=".template",reason=FieldValueRequired,message="template must be set: here, or in each of failureDomains"
 type VSphereSpec struct {
 	// server is the vCenter's host name or address, with an optional port: vcenter.example.com or 192.0.2.10:8443.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=260
-	// +kubebuilder:validation:Pattern=`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([[][0-9A-Fa-f:.]+[]]|[A-Za-z0-9.-]+)(:[1-9][0-9]{0,4})?$')",message="server must be a host name or address with an optional port, such as vcenter.example.com, 192.0.2.10:8443 or [2001:db8::1]: without https:// and without a path"
+	// +kubebuilder:validation:XValidation:rule="!self.matches(':[0-9]{1,5}$') || int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",message="the port must be at most 65535"
 	Server string `json:"server,omitempty"`
 
-	// thumbprint is the SHA-256 thumbprint of the vCenter's certificate, as 32 colon-separated upper-case hexadecimal bytes,
-	// for a certificate that no CA signed which the manager or the identity's ca.crt knows. The connection is always verified.
+	// thumbprint is the SHA-256 thumbprint of the vCenter's certificate, as 32 hexadecimal bytes with colons between them. It
+	// pins exactly that certificate: every other is refused, also one that a known CA signed, so a renewed certificate
+	// must be written here, and in a new WindowsMachineTemplate. Without it the certificate must be signed by a CA that the manager's system or the
+	// identity's ca.crt knows. The connection is always verified.
 	// +optional
-	// +kubebuilder:validation:MinLength=95
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=95
-	// +kubebuilder:validation:Pattern=`^([0-9A-F]{2}:){31}[0-9A-F]{2}$`
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$')",message="thumbprint must be a SHA-256 thumbprint: 32 hexadecimal bytes with colons between them, as openssl x509 -noout -fingerprint -sha256 prints behind the '='"
 	Thumbprint string `json:"thumbprint,omitempty"`
 
 	// identityRef names the credentials.
@@ -149,7 +159,8 @@ type VSpherePlacement struct {
 	// +kubebuilder:validation:MaxLength=512
 	Datacenter string `json:"datacenter,omitempty"`
 
-	// template is the name or path of the VM template with a generalized (sysprep) Windows Server and cloudbase-init.
+	// template is the name or path of the VM template with a generalized (sysprep) Windows Server and cloudbase-init. It must
+	// be set here or in every one of failureDomains.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -161,7 +172,8 @@ type VSpherePlacement struct {
 	// +kubebuilder:validation:MaxLength=512
 	Folder string `json:"folder,omitempty"`
 
-	// resourcePool is the name or path of the resource pool. Default: the only root resource pool there is.
+	// resourcePool is the name or path of the resource pool; that of a cluster or host means its root resource pool. Default:
+	// the root resource pool of the only cluster or host of the datacenter.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -198,24 +210,24 @@ type VSphereFailureDomain struct {
 type InstanceState string
 
 const (
-	// InstanceCreating: the platform creates it.
+	// InstanceCreating means: the platform creates it.
 	InstanceCreating InstanceState = "Creating"
-	// InstanceRunning: it is powered on.
+	// InstanceRunning means: it is powered on.
 	InstanceRunning InstanceState = "Running"
-	// InstancePoweredOff: it exists and is powered off.
+	// InstancePoweredOff means: it exists and is powered off.
 	InstancePoweredOff InstanceState = "PoweredOff"
-	// InstanceSuspended: it exists and is suspended.
+	// InstanceSuspended means: it exists and is suspended.
 	InstanceSuspended InstanceState = "Suspended"
-	// InstanceMissing: it was provisioned once and does not exist any more.
+	// InstanceMissing means: it was provisioned once and does not exist any more.
 	InstanceMissing InstanceState = "Missing"
-	// InstanceDeleting: the platform removes it.
+	// InstanceDeleting means: the platform removes it.
 	InstanceDeleting InstanceState = "Deleting"
 )
 
 // WindowsMachineStatus is what the infrastructure controller observed.
 // +kubebuilder:validation:MinProperties=1
 type WindowsMachineStatus struct {
-	// conditions: Ready, InstanceProvisioned, Deleting, Paused.
+	// conditions are Ready, InstanceProvisioned, Deleting, Paused.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -239,7 +251,7 @@ type WindowsMachineStatus struct {
 	FailureDomain string `json:"failureDomain,omitempty"`
 
 	// interruptible is true when the platform may take the instance away at any time (spot instances). Cluster API then
-	// labels the Node cluster.x-k8s.io/interruptible.
+	// labels the Node cluster.x-k8s.io/interruptible. vSphere has no such instances and never sets it.
 	// +optional
 	Interruptible *bool `json:"interruptible,omitempty"`
 
@@ -305,8 +317,16 @@ type WindowsMachine struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
 
+	// The rules of change of spec stand here and not at the type, because they must not hold for spec.template.spec of a
+	// WindowsMachineTemplate, which the dry runs of a ClusterClass topology change.
+
 	// spec says on which platform, and how, the instance runs.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)",fieldPath=".providerID",reason=FieldValueForbidden,message="providerID is immutable once set"
+	// +kubebuilder:validation:XValidation:rule="has(self.vsphere) == has(oldSelf.vsphere)",fieldPath=".vsphere",reason=FieldValueForbidden,message="vsphere is immutable but for thumbprint, identityRef and failureDomains: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
+	// +kubebuilder:validation:XValidation:rule="!has(self.vsphere) || !has(oldSelf.vsphere) || (self.vsphere.server == oldSelf.vsphere.server && (has(self.vsphere.datacenter) ? self.vsphere.datacenter : '') == (has(oldSelf.vsphere.datacenter) ? oldSelf.vsphere.datacenter : '') && (has(self.vsphere.template) ? self.vsphere.template : '') == (has(oldSelf.vsphere.template) ? oldSelf.vsphere.template : '') && (has(self.vsphere.folder) ? self.vsphere.folder : '') == (has(oldSelf.vsphere.folder) ? oldSelf.vsphere.folder : ''))",fieldPath=".vsphere",reason=FieldValueForbidden,message="vsphere is immutable but for thumbprint, identityRef and failureDomains: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
+	// +kubebuilder:validation:XValidation:rule="!has(self.vsphere) || !has(oldSelf.vsphere) || ((has(self.vsphere.resourcePool) ? self.vsphere.resourcePool : '') == (has(oldSelf.vsphere.resourcePool) ? oldSelf.vsphere.resourcePool : '') && (has(self.vsphere.datastore) ? self.vsphere.datastore : '') == (has(oldSelf.vsphere.datastore) ? oldSelf.vsphere.datastore : '') && (has(self.vsphere.network) ? self.vsphere.network : '') == (has(oldSelf.vsphere.network) ? oldSelf.vsphere.network : ''))",fieldPath=".vsphere",reason=FieldValueForbidden,message="vsphere is immutable but for thumbprint, identityRef and failureDomains: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
+	// +kubebuilder:validation:XValidation:rule="!has(self.vsphere) || !has(oldSelf.vsphere) || ((has(self.vsphere.numCPUs) ? self.vsphere.numCPUs : 0) == (has(oldSelf.vsphere.numCPUs) ? oldSelf.vsphere.numCPUs : 0) && (has(self.vsphere.numCoresPerSocket) ? self.vsphere.numCoresPerSocket : 0) == (has(oldSelf.vsphere.numCoresPerSocket) ? oldSelf.vsphere.numCoresPerSocket : 0) && (has(self.vsphere.memoryMiB) ? self.vsphere.memoryMiB : 0) == (has(oldSelf.vsphere.memoryMiB) ? oldSelf.vsphere.memoryMiB : 0))",fieldPath=".vsphere",reason=FieldValueForbidden,message="vsphere is immutable but for thumbprint, identityRef and failureDomains: create a new WindowsMachineTemplate and let the MachineDeployment roll over to it"
 	Spec WindowsMachineSpec `json:"spec,omitempty,omitzero"`
 
 	// status is what the controller observed.
