@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -37,6 +38,9 @@ type Machine struct {
 	// ProviderID is empty until the instance was seen once. With a matching owner mark but another UID it proves that the
 	// WindowsMachine was moved from another management cluster.
 	ProviderID string
+	// ID is the Instance.ID that the platform reported last; empty until the instance was seen once. An instance that is
+	// looked for in vain, and was seen under an ID, counts as gone only when the platform says that of the ID.
+	ID string
 	// FailureDomain is Machine.spec.failureDomain; empty for the default placement.
 	FailureDomain string
 	// Spec of the WindowsMachine.
@@ -62,7 +66,7 @@ type Instance struct {
 	Addresses []clusterv1.MachineAddress
 	// FailureDomain is where it was placed.
 	FailureDomain string
-	// Interruptible says that the platform may take it away at any time.
+	// Interruptible says that the platform may take it away at any time. No vSphere VM is.
 	Interruptible bool
 	// Message says in one sentence what the platform is doing, when it is doing something.
 	Message string
@@ -83,6 +87,8 @@ type Platform interface {
 	// Ensure returns the instance that belongs to spec.Owner, creating it if it does not exist; the caller has not seen
 	// it provisioned yet. It never adopts an instance that carries another owner's mark: *ForeignInstanceError.
 	// A failed creation is returned as *CreateError and tried again at a later call.
+	// ErrIdentity, *ConfigError, *FailureDomainError, *TooLargeError and *ForeignInstanceError say that nothing was created by
+	// this call.
 	Ensure(ctx context.Context, spec InstanceSpec) (Instance, error)
 
 	// Observe returns the instance that belongs to m.Owner, or an Instance in state InstanceMissing. It never creates.
@@ -91,6 +97,10 @@ type Platform interface {
 	// Delete removes the instance and everything created for it, also one that is only being created; a missing instance
 	// is success. It never touches an instance that carries another owner's mark.
 	Delete(ctx context.Context, m Machine) (Progress, error)
+
+	// Forget drops what the platform remembers of a WindowsMachine that does not exist any more: deleted, moved away, or
+	// never more than refused. It never touches an instance, and does nothing for one that the platform does not know.
+	Forget(machine types.NamespacedName)
 
 	// Changes yields an event, with only name and namespace, for a WindowsMachine whose instance or task changed. The event
 	// carries no state.
@@ -114,6 +124,8 @@ func (e *ForeignInstanceError) Error() string {
 type CreateError struct {
 	// Message is the platform's message with its fault chain.
 	Message string
+	// RetryAfter is when the creation may be tried again; zero for the caller's own back-off.
+	RetryAfter time.Duration
 }
 
 // Error implements error.
@@ -123,6 +135,8 @@ func (e *CreateError) Error() string { return e.Message }
 type DeleteError struct {
 	// Message is the platform's message with its fault chain.
 	Message string
+	// RetryAfter is when the deletion may be tried again; zero for the caller's own back-off.
+	RetryAfter time.Duration
 }
 
 // Error implements error.
@@ -172,3 +186,7 @@ var ErrIdentity = errors.New("identity unavailable")
 
 // ErrUnavailable marks errors of the connection to the platform.
 var ErrUnavailable = errors.New("platform unavailable")
+
+// ErrNotAsked marks errors of a call that failed before the platform was asked for anything, such as a server that cannot
+// be reached: that call has changed nothing.
+var ErrNotAsked = errors.New("the platform was not asked for anything")
