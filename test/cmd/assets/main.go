@@ -1,0 +1,24 @@
+// Command assets provides the programs that the tests run and prints the folder that holds them, for use as
+// KUBEBUILDER_ASSETS. Progress goes to standard error.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/capw-dev/cluster-api-provider-windows/test/env/assets"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a, err := assets.Ensure(ctx, assets.Options{Progress: os.Stderr})
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "assets:", err)
+		os.Exit(1)
+	}
+	fmt.Println(a.Dir)
+}

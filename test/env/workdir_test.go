@@ -1,0 +1,38 @@
+package env
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestFoldersOfKilledEnvironmentsAreRemovedByTheNextStartAndNoOthers(t *testing.T) {
+	g := NewWithT(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	newOne := func() *workDir {
+		d, err := newWorkDir("")
+		g.Expect(err).NotTo(HaveOccurred())
+		return d
+	}
+	age := func(d *workDir) {
+		before := time.Now().Add(-time.Hour)
+		g.Expect(os.Chtimes(filepath.Join(d.path, lockName), before, before)).To(Succeed())
+	}
+	living, killed, young, kept, ended := newOne(), newOne(), newOne(), newOne(), newOne()
+	age(living)
+	age(killed)
+	age(kept)
+	g.Expect(killed.lock.Close()).To(Succeed(), "what the kernel does")
+	g.Expect(young.lock.Close()).To(Succeed())
+	g.Expect(kept.close(true)).To(Succeed())
+	g.Expect(ended.close(false)).To(Succeed())
+
+	next := newOne()
+	for d, there := range map[*workDir]bool{living: true, killed: false, young: true, kept: true, ended: false, next: true} {
+		_, err := os.Stat(d.path)
+		g.Expect(err == nil).To(Equal(there), d.path)
+	}
+}
