@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs every test that needs neither Windows nor a vCenter. Sets up what is missing: the Go programs of the test
+# environment are built into the cache, Python's venv module is installed when the machine is a Debian without it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+
+stage() { echo "== [$(date +%H:%M:%S)] $*"; }
+
+if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+  stage "installing python3-venv (the tests run the real cloudbase-init)"
+  if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "python3 with the venv module is needed: sudo apt-get install python3-venv" >&2
+    exit 1
+  fi
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv
+fi
+
+stage "building the parts of the test environment (cached)"
+KUBEBUILDER_ASSETS=$(go run ./test/cmd/assets)
+export KUBEBUILDER_ASSETS
+
+# The end-to-end suites each start a whole management and workload cluster; they run one at a time, the rest in parallel.
+mapfile -t packages < <(go list ./... | grep -v '/test/e2e')
+mapfile -t e2e < <(go list ./test/e2e/...)
+stage "unit, controller, platform and conformance tests"
+go test "${packages[@]}"
+stage "end-to-end tests"
+go test -p 1 -timeout 40m "${e2e[@]}"
+stage "all tests passed"
