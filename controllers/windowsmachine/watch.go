@@ -43,16 +43,22 @@ func (r *Reconciler) watch(ctx context.Context, mgr ctrl.Manager, b *builder.Bui
 			handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(predicate.Or[client.Object](appears(),
 				predicates.ClusterPausedTransitionsOrInfrastructureProvisioned(mgr.GetScheme(), mgr.GetLogger())))).
-		WatchesRawSource(secretSource(secrets, handler.EnqueueRequestsFromMapFunc(r.identityToMachines)))
+		WatchesRawSource(secretSource(secrets, handler.EnqueueRequestsFromMapFunc(r.identityToMachines), predicate.Funcs{UpdateFunc: mayChangeContent}))
 	for _, p := range r.Platforms.all() {
 		b.WatchesRawSource(source.Channel(p.Changes(), &handler.EnqueueRequestForObject{}))
 	}
 	return nil
 }
 
-// secretSource yields every change of a Secret.
-func secretSource(secrets cache.Cache, h handler.EventHandler) source.Source {
-	return source.Kind[client.Object](secrets, secretMetadata(), h, predicate.ResourceVersionChangedPredicate{})
+// secretSource yields every change of a Secret that the predicates pass.
+func secretSource(secrets cache.Cache, h handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+	return source.Kind(secrets, client.Object(secretMetadata()), h, append(predicates, predicate.ResourceVersionChangedPredicate{})...)
+}
+
+// mayChangeContent is false for what credentialsReconciler writes, a finalizer and nothing else, which would wake every user
+// of the Secret for nothing.
+func mayChangeContent(e event.UpdateEvent) bool {
+	return slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
 }
 
 // appears passes an object that is new.
