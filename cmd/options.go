@@ -3,6 +3,8 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -85,7 +87,7 @@ func (o *managerOptions) addFlags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&o.healthAddr, "health-addr", ":9440", "Address of the health endpoints /healthz and /readyz.")
 	fs.IntVar(&o.webhook.Port, "webhook-port", webhook.DefaultPort, "Port of the webhook server.")
-	fs.StringVar(&o.webhook.CertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with the webhook server's certificate and key.")
+	fs.StringVar(&o.webhook.CertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"), "Directory with the webhook server's certificate and key.")
 	fs.StringVar(&o.webhook.CertName, "webhook-cert-name", "tls.crt", "File name of the webhook server's certificate.")
 	fs.StringVar(&o.webhook.KeyName, "webhook-key-name", "tls.key", "File name of the webhook server's key.")
 
