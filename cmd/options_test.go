@@ -41,6 +41,21 @@ func TestManagerOptions(t *testing.T) {
 	}
 }
 
+func TestB32NamespaceLimitsWhatTheManagerSees(t *testing.T) {
+	for _, namespace := range []string{"", "team-a"} {
+		g := NewWithT(t)
+		o := newManagerOptions()
+		fs := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+		o.addFlags(fs)
+		g.Expect(fs.Parse([]string{"--namespace=" + namespace})).To(Succeed())
+		if namespace == "" {
+			g.Expect(cacheOptions(o).DefaultNamespaces).To(BeEmpty(), "all namespaces")
+			continue
+		}
+		g.Expect(cacheOptions(o).DefaultNamespaces).To(And(HaveLen(1), HaveKey(namespace)))
+	}
+}
+
 func TestTokensOutlastAWindowsFirstBootByDefault(t *testing.T) {
 	g := NewWithT(t)
 	o := newManagerOptions()

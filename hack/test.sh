@@ -20,11 +20,12 @@ stage "building the parts of the test environment (cached)"
 KUBEBUILDER_ASSETS=$(go run ./test/cmd/assets)
 export KUBEBUILDER_ASSETS
 
-# The end-to-end suites each start a whole management and workload cluster; they run one at a time, the rest in parallel.
-mapfile -t packages < <(go list ./... | grep -v '/test/e2e')
-mapfile -t e2e < <(go list ./test/e2e/...)
+# The suites that start a whole management and workload cluster run one at a time, the rest in parallel. They run the manager
+# as a program and do not import it, so Go's test cache would not notice that it changed: -count=1.
+mapfile -t packages < <(go list ./... | grep -v -e '/test/e2e' -e '/test/env$')
+mapfile -t e2e < <(go list ./test/env ./test/e2e/...)
 stage "unit, controller, platform and conformance tests"
 go test "${packages[@]}"
 stage "end-to-end tests"
-go test -p 1 -timeout 40m "${e2e[@]}"
+go test -count=1 -p 1 -timeout 40m "${e2e[@]}"
 stage "all tests passed"
