@@ -134,6 +134,20 @@ var _ = Describe("What goes wrong", func() {
 		Entry("too much data", &infrastructure.TooLargeError{What: "user data", Size: 2, Limit: 1}),
 	)
 
+	It("a WindowsMachine that is deleted while it is refused does not need the platform either", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.cloud.set(func(c *cloud) {
+			c.fail = func(op string, m infrastructure.Machine) error {
+				if op == "Ensure" { // between claim and withdrawal
+					_ = api.Client.Delete(ctx, &infrav1.WindowsMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.Owner.Namespace, Name: m.Owner.Name}})
+				}
+				return fmt.Errorf("%w: no such host (%w)", infrastructure.ErrUnavailable, infrastructure.ErrNotAsked)
+			}
+		})
+		w.createMachine("m1")
+		w.eventuallyGone("m1") // although every call of the platform fails
+	})
+
 	It("asks the platform to delete when nobody knows what became of the creation, whatever it answers later", func(ctx context.Context) {
 		w := newWorld(ctx)
 		w.cloud.set(failing(fmt.Errorf("%w: connection lost", infrastructure.ErrUnavailable)))

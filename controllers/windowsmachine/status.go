@@ -70,10 +70,21 @@ func (r *Reconciler) write(ctx context.Context, s *scope, err error) error {
 	// A merge patch replaces the list of conditions as a whole, hence the lock.
 	patch := client.MergeFromWithOptions(s.base, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, s.object.DeepCopy(), patch); err != nil {
+		if s.claimWithdrawn && apierrors.IsConflict(err) {
+			err = errors.Join(err, r.withdrawClaim(ctx, s))
+		}
 		return fmt.Errorf("writing the status of WindowsMachine %s: %w", client.ObjectKeyFromObject(s.object), err)
 	}
 	r.tell(s.base, s.object)
 	return nil
+}
+
+// withdrawClaim takes back nothing but the claim that this reconcile made, without a lock: what came in between is most likely a
+// deletion, which would have to ask the platform for what was never created if the claim stayed.
+func (r *Reconciler) withdrawClaim(ctx context.Context, s *scope) error {
+	withdrawn := s.base.DeepCopy()
+	withdrawn.Status.Instance.State = ""
+	return client.IgnoreNotFound(r.Client.Status().Patch(ctx, withdrawn, client.MergeFrom(s.base)))
 }
 
 // writeProviderID writes spec.providerID as soon as the platform knows it.
