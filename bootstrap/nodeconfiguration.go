@@ -110,12 +110,18 @@ func kubernetesVersion(machine *clusterv1.Machine) (string, *field.Error) {
 func taints(given *[]bootstrapv1.Taint) []corev1.Taint {
 	all := []corev1.Taint{{Key: "os", Value: "windows", Effect: corev1.TaintEffectNoSchedule}}
 	if given != nil {
-		all = make([]corev1.Taint, 0, len(*given)+1)
-		for _, t := range *given {
-			all = append(all, corev1.Taint{Key: t.Key, Value: ptr.Deref(t.Value, ""), Effect: t.Effect})
-		}
+		all = nodeTaints(*given)
 	}
 	return append(all, clusterv1.NodeUninitializedTaint)
+}
+
+// nodeTaints returns taints in the form of the node document.
+func nodeTaints(given []bootstrapv1.Taint) []corev1.Taint {
+	out := make([]corev1.Taint, 0, len(given)+1)
+	for _, t := range given {
+		out = append(out, corev1.Taint{Key: t.Key, Value: ptr.Deref(t.Value, ""), Effect: t.Effect})
+	}
+	return out
 }
 
 func providerID(source bootstrapv1.ProviderIDSource) bootstrapv1.ProviderIDSource {

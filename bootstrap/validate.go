@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	bootstrapv1 "github.com/capw-dev/cluster-api-provider-windows/api/bootstrap/v1alpha1"
+	nodev1 "github.com/capw-dev/cluster-api-provider-windows/api/node/v1alpha1"
 )
 
 // Validate returns what is wrong with the join and node parts of a WindowsConfigSpec; cloudbase.UserData judges the agent
@@ -94,36 +94,12 @@ func inDomain(domain, of string) bool {
 	return domain == of || strings.HasSuffix(domain, "."+of)
 }
 
+// validateTaints adds to the rules of the node document what only Cluster API may set.
 func validateTaints(taints []bootstrapv1.Taint, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	type identity struct {
-		key    string
-		effect corev1.TaintEffect
-	}
-	seen := map[identity]bool{}
+	errs := nodev1.ValidateTaints(nodeTaints(taints), path)
 	for i, t := range taints {
-		at := path.Index(i)
-		for _, msg := range validation.IsQualifiedName(t.Key) {
-			errs = append(errs, field.Invalid(at.Child("key"), t.Key, msg))
-		}
 		if t.Key == clusterv1.NodeUninitializedTaint.Key {
-			errs = append(errs, field.Forbidden(at.Child("key"), "Cluster API owns this taint and it is always added; remove it"))
-		}
-		if t.Value != nil {
-			for _, msg := range validation.IsValidLabelValue(*t.Value) {
-				errs = append(errs, field.Invalid(at.Child("value"), *t.Value, msg))
-			}
-		}
-		switch t.Effect {
-		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
-		default:
-			errs = append(errs, field.NotSupported(at.Child("effect"), t.Effect,
-				[]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}))
-		}
-		if id := (identity{t.Key, t.Effect}); seen[id] {
-			errs = append(errs, field.Duplicate(at, fmt.Sprintf("%s:%s", t.Key, t.Effect)))
-		} else {
-			seen[id] = true
+			errs = append(errs, field.Forbidden(path.Index(i).Child("key"), "Cluster API owns this taint and it is always added; remove it"))
 		}
 	}
 	return errs

@@ -63,7 +63,7 @@ func (n *NodeInfo) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, invalid(at, key, validation.IsQualifiedName(key))...)
 		errs = append(errs, invalid(at, n.Labels[key], validation.IsValidLabelValue(n.Labels[key]))...)
 	}
-	errs = append(errs, validateTaints(n.Taints, path.Child("taints"))...)
+	errs = append(errs, ValidateTaints(n.Taints, path.Child("taints"))...)
 	switch n.ProviderID {
 	case "Auto", "None":
 	default:
@@ -72,7 +72,8 @@ func (n *NodeInfo) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+// ValidateTaints returns what is wrong with taints that a node shall register with.
+func ValidateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type identity struct {
 		key    string
