@@ -31,6 +31,28 @@ func (c *NodeConfiguration) Validate() error {
 	errs = append(errs, c.Cluster.validate(field.NewPath("cluster"))...)
 	errs = append(errs, c.Node.validate(field.NewPath("node"))...)
 	errs = append(errs, c.Join.validate(field.NewPath("join"))...)
+	errs = append(errs, c.Kubelet.validate(field.NewPath("kubelet"))...)
+	errs = append(errs, c.ContainerRuntime.validate(field.NewPath("containerRuntime"))...)
+	errs = append(errs, c.Services.validate(field.NewPath("services"))...)
+	seen := map[string]bool{}
+	for i := range c.Artifacts {
+		at := field.NewPath("artifacts").Index(i)
+		errs = append(errs, c.Artifacts[i].validate(at)...)
+		errs = append(errs, unique(at.Child("destination"), c.Artifacts[i].Destination+"|"+c.Artifacts[i].Name, seen)...)
+	}
+	errs = append(errs, c.OS.validate(field.NewPath("os"))...)
+	errs = append(errs, c.Network.validate(field.NewPath("network"))...)
+	for i := range c.Files {
+		at := field.NewPath("files").Index(i)
+		errs = append(errs, c.Files[i].validate(at)...)
+		errs = append(errs, unique(at.Child("path"), c.Files[i].Path, seen)...)
+	}
+	for name, commands := range map[string][]Command{"preJoinCommands": c.PreJoinCommands, "postJoinCommands": c.PostJoinCommands} {
+		for i := range commands {
+			errs = append(errs, commands[i].validate(field.NewPath(name).Index(i))...)
+		}
+	}
+	errs = append(errs, c.Boot.validate(field.NewPath("boot"))...)
 	return errs.ToAggregate()
 }
 
@@ -64,6 +86,7 @@ func (n *NodeInfo) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, invalid(at, n.Labels[key], validation.IsValidLabelValue(n.Labels[key]))...)
 	}
 	errs = append(errs, ValidateTaints(n.Taints, path.Child("taints"))...)
+	errs = append(errs, n.IP.validate(path.Child("ip"))...)
 	switch n.ProviderID {
 	case "Auto", "None":
 	default:
@@ -118,7 +141,8 @@ func (j *JoinInfo) validate(path *field.Path) field.ErrorList {
 	if !isToken(j.Token) {
 		errs = append(errs, field.Invalid(path.Child("token"), "<hidden>", "must be <6 characters>.<16 characters> of a-z and 0-9"))
 	}
-	return errs
+	errs = append(errs, oneOf(path.Child("method"), j.Method, JoinKubelet, JoinKubeadm)...)
+	return append(errs, j.Kubeadm.validate(path.Child("kubeadm"))...)
 }
 
 // validateEndpoint returns what is wrong with a host:port, or "".
@@ -148,4 +172,14 @@ func invalid(path *field.Path, value string, msgs []string) field.ErrorList {
 		errs = append(errs, field.Invalid(path, value, msg))
 	}
 	return errs
+}
+
+// unique refuses what is there already; Windows does not tell upper from lower case.
+func unique(path *field.Path, value string, seen map[string]bool) field.ErrorList {
+	value = strings.ToLower(value)
+	if seen[value] {
+		return field.ErrorList{field.Duplicate(path, value)}
+	}
+	seen[value] = true
+	return nil
 }
