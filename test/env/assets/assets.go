@@ -29,12 +29,18 @@ type Assets struct {
 
 	// CAPICore is the manager of the Cluster API core provider.
 	CAPICore string
+
+	// KubeadmExe is kubeadm for Windows; only with Options.Windows.
+	KubeadmExe string
 }
 
 // Options for Ensure.
 type Options struct {
 	// Progress receives one line when something that takes long starts, and one when it is done. Default: none.
 	Progress io.Writer
+
+	// Windows provides also what runs on Windows, which only the tests under Wine need.
+	Windows bool
 }
 
 // program is one row of the table of things to provide.
@@ -45,6 +51,7 @@ type program struct {
 	path    string // module whose version counts
 	stamp   string // package with the version variables, "" for none
 	minutes string // what a first build takes on two cores
+	windows bool   // runs on Windows, and is provided only if asked for
 	set     func(*Assets, string)
 }
 
@@ -56,12 +63,13 @@ func programs() []program {
 		stamp    = capi + "/version"
 	)
 	return []program{
-		{"kube-apiserver", "kubernetes", k8s + "/cmd/kube-apiserver", k8s, k8sStamp, "3 minutes", func(a *Assets, p string) { a.KubeAPIServer = p }},
-		{"kube-controller-manager", "kubernetes", k8s + "/cmd/kube-controller-manager", k8s, k8sStamp, "1 minute", func(a *Assets, p string) { a.KubeControllerManager = p }},
-		{"kubectl", "kubernetes", k8s + "/cmd/kubectl", k8s, k8sStamp, "20 seconds", func(a *Assets, p string) { a.Kubectl = p }},
-		{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", "", "20 seconds", func(a *Assets, p string) { a.Etcd = p }},
-		{"capi-core", "capi", capi + "/core", capi, stamp, "1 minute", func(a *Assets, p string) { a.CAPICore = p }},
-		{"clusterctl", "capi", capi + "/cmd/clusterctl", capi, stamp, "20 seconds", func(a *Assets, p string) { a.Clusterctl = p }},
+		{"kube-apiserver", "kubernetes", k8s + "/cmd/kube-apiserver", k8s, k8sStamp, "3 minutes", false, func(a *Assets, p string) { a.KubeAPIServer = p }},
+		{"kube-controller-manager", "kubernetes", k8s + "/cmd/kube-controller-manager", k8s, k8sStamp, "1 minute", false, func(a *Assets, p string) { a.KubeControllerManager = p }},
+		{"kubectl", "kubernetes", k8s + "/cmd/kubectl", k8s, k8sStamp, "20 seconds", false, func(a *Assets, p string) { a.Kubectl = p }},
+		{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", "", "20 seconds", false, func(a *Assets, p string) { a.Etcd = p }},
+		{"capi-core", "capi", capi + "/core", capi, stamp, "1 minute", false, func(a *Assets, p string) { a.CAPICore = p }},
+		{"clusterctl", "capi", capi + "/cmd/clusterctl", capi, stamp, "20 seconds", false, func(a *Assets, p string) { a.Clusterctl = p }},
+		{"kubeadm.exe", "kubernetes", k8s + "/cmd/kubeadm", k8s, k8sStamp, "3 minutes", true, func(a *Assets, p string) { a.KubeadmExe = p }},
 	}
 }
 
@@ -71,7 +79,7 @@ func Ensure(ctx context.Context, opts Options) (*Assets, error) {
 	if opts.Progress == nil {
 		opts.Progress = io.Discard
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +88,9 @@ func Ensure(ctx context.Context, opts Options) (*Assets, error) {
 	a := &Assets{}
 	paths := map[string]string{}
 	for _, p := range programs() {
+		if p.windows && !opts.Windows {
+			continue
+		}
 		path, err := givenProgram(given, p.name)
 		if err != nil {
 			return nil, err
@@ -98,8 +109,8 @@ func Ensure(ctx context.Context, opts Options) (*Assets, error) {
 	return a, nil
 }
 
-// cacheDir is $HOME/.cache/capw on Linux.
-func cacheDir() (string, error) {
+// CacheDir is where things are kept that are expensive to make: $HOME/.cache/capw on Linux.
+func CacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("finding the cache folder: %w", err)
@@ -129,7 +140,9 @@ func givenProgram(dir, name string) (string, error) {
 func linkAll(cache string, paths map[string]string) (string, error) {
 	var targets []string
 	for _, p := range programs() {
-		targets = append(targets, paths[p.name])
+		if path := paths[p.name]; path != "" {
+			targets = append(targets, path)
+		}
 	}
 	dir := filepath.Join(cache, "assets", digest(targets...))
 	if err := os.MkdirAll(dir, 0o750); err != nil {

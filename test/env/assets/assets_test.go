@@ -114,13 +114,46 @@ func TestGivenProgramsAreUsedAndCollectedInOneFolder(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(a.KubeAPIServer).To(Equal(filepath.Join(given, "kube-apiserver")))
 	g.Expect(a.CAPICore).To(Equal(filepath.Join(given, "capi-core")))
+	g.Expect(a.KubeadmExe).To(BeEmpty())
 	for _, p := range programs() {
-		g.Expect(os.ReadFile(filepath.Join(a.Dir, p.name))).To(BeEquivalentTo(p.name))
+		if p.windows {
+			g.Expect(filepath.Join(a.Dir, p.name)).NotTo(BeAnExistingFile())
+		} else {
+			g.Expect(os.ReadFile(filepath.Join(a.Dir, p.name))).To(BeEquivalentTo(p.name))
+		}
 	}
 
 	// As "export KUBEBUILDER_ASSETS=$(go run ./test/cmd/assets)" does.
 	t.Setenv("KUBEBUILDER_ASSETS", a.Dir)
 	g.Expect(Ensure(t.Context(), Options{})).To(Equal(a))
+}
+
+func TestProgramsForWindowsAreProvidedToThoseWhoAskForThem(t *testing.T) {
+	g := NewWithT(t)
+	given := t.TempDir()
+	for _, p := range programs() {
+		write(t, filepath.Join(given, p.name), p.name)
+	}
+	t.Setenv("KUBEBUILDER_ASSETS", given)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	a, err := Ensure(t.Context(), Options{Windows: true})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(a.KubeadmExe).To(Equal(filepath.Join(given, "kubeadm.exe")))
+	for _, p := range programs() {
+		g.Expect(os.ReadFile(filepath.Join(a.Dir, p.name))).To(BeEquivalentTo(p.name))
+	}
+}
+
+func TestAToolForWindowsIsAProgramForWindows(t *testing.T) {
+	g := NewWithT(t)
+	b, p := newTool(t)
+	here, err := b.ensure(t.Context(), p)
+	g.Expect(err).NotTo(HaveOccurred())
+	p.windows = true
+	there, err := b.ensure(t.Context(), p)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(there).NotTo(Equal(here))
+	g.Expect(os.ReadFile(there)).To(HavePrefix("MZ"))
 }
 
 func TestThePinsOfTheToolModulesAreTheVersionsThatAreStamped(t *testing.T) {
@@ -147,6 +180,15 @@ func TestOurOwnProgramsAreBuiltFromTheWorkingTree(t *testing.T) {
 	info, err := os.Stat(out)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(info.Mode().Perm()&0o100).NotTo(BeZero(), "executable")
+
+	exe := filepath.Join(t.TempDir(), "recorder.exe")
+	g.Expect(BuildWindows(t.Context(), "./test/wine/programs/recorder", exe)).To(Succeed())
+	g.Expect(os.ReadFile(exe)).To(HavePrefix("MZ"))
+
+	test := filepath.Join(t.TempDir(), "test.exe")
+	g.Expect(BuildWindowsTest(t.Context(), "./api/node/v1alpha1", test)).To(Succeed())
+	g.Expect(os.ReadFile(test)).To(HavePrefix("MZ"))
+	g.Expect(BuildWindowsTest(t.Context(), "./version", test+"2")).To(MatchError("building tests of ./version: it has none"))
 
 	g.Expect(Build(t.Context(), "./test/cmd/missing", out+"2")).To(MatchError(ContainSubstring("building ./test/cmd/missing")))
 }

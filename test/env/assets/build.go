@@ -44,12 +44,17 @@ func (b *builder) ensure(ctx context.Context, p program) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ldflags := linkerFlags(p, version)
-	out := filepath.Join(b.cache, "bin", p.module+"-"+digest(string(gomod), string(gosum), ldflags, b.toolchain), p.name)
+	flags := []string{"-ldflags", linkerFlags(p, version)}
+	key := []string{string(gomod), string(gosum), flags[1], b.toolchain}
+	if p.windows {
+		flags = append(flags, windowsFlags()...)
+		key = append(key, "windows")
+	}
+	out := filepath.Join(b.cache, "bin", p.module+"-"+digest(key...), p.name)
 	if exists(out) {
 		return out, nil
 	}
-	unlock, err := lock(ctx, out+".lock", func() {
+	unlock, err := Lock(ctx, out+".lock", func() {
 		b.sayf("waiting for another process that builds %s %s ...", p.name, version)
 	})
 	if err != nil {
@@ -61,7 +66,7 @@ func (b *builder) ensure(ctx context.Context, p program) (string, error) {
 	}
 	start := time.Now()
 	b.sayf("building %s %s (first time only, about %s) ...", p.name, version, p.minutes)
-	if err := goBuild(ctx, dir, out, p.pkg, ldflags); err != nil {
+	if err := goBuild(ctx, dir, out, p, flags); err != nil {
 		return "", err
 	}
 	b.sayf("built %s in %s", p.name, time.Since(start).Round(time.Second))
@@ -82,7 +87,7 @@ func (b *builder) prepare(ctx context.Context) error {
 		return err
 	}
 	// In the tools' folder: its go.mod may choose another toolchain than ours.
-	toolchain, err := goCommand(ctx, filepath.Join(root, "hack", "tools", "kubernetes"), "env", "GOVERSION", "GOOS", "GOARCH")
+	toolchain, err := goCommand(ctx, filepath.Join(root, "hack", "tools", "kubernetes"), nil, "env", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
 		return err
 	}
@@ -116,27 +121,56 @@ func linkerFlags(p program, version string) string {
 	return strings.Join(flags, " ")
 }
 
+// windowsEnv is the environment of builds for Windows.
+func windowsEnv() []string { return []string{"GOOS=windows", "GOARCH=amd64"} }
+
+// windowsFlags are those of a release. All builds for Windows have them, because that shares Go's build cache.
+func windowsFlags() []string { return []string{"-trimpath"} }
+
 // Build compiles the main package pkg (such as "./test/cmd/vcsim") of this repository into the file out. Go's cache makes
 // it cheap to repeat, so it is never skipped: a stale binary of our own would be a trap.
 func Build(ctx context.Context, pkg, out string) error {
+	return buildOwn(ctx, pkg, out, nil, "build", "-ldflags", "-s -w")
+}
+
+// BuildWindows is Build for 64-bit Windows, with the flags of a release.
+func BuildWindows(ctx context.Context, pkg, out string) error {
+	return buildOwn(ctx, pkg, out, windowsEnv(), append([]string{"build", "-ldflags", "-s -w"}, windowsFlags()...)...)
+}
+
+// BuildWindowsTest compiles the test binary of pkg for 64-bit Windows, such that it can remove folders under Wine, too.
+// A package without tests is an error.
+func BuildWindowsTest(ctx context.Context, pkg, out string) error {
+	overlay, err := wineOverlay(ctx)
+	if err != nil {
+		return fmt.Errorf("building tests of %s: %w", pkg, err)
+	}
+	return buildOwn(ctx, pkg, out, windowsEnv(), append([]string{"test", "-c", "-ldflags", "-s -w", "-overlay", overlay}, windowsFlags()...)...)
+}
+
+// buildOwn runs "go args -o out pkg" and compares nothing: go leaves a file alone that is up to date, which saves linking
+// it. The file is per checkout and copied, because another process may build the next state of it at any time.
+func buildOwn(ctx context.Context, pkg, out string, env []string, args ...string) error {
 	root, err := Root(ctx)
 	if err != nil {
 		return err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return err
 	}
-	// go build leaves a file alone that is up to date, which saves linking it. The file is per checkout and copied, because
-	// another process may build the next state of it at any time.
-	kept := filepath.Join(cache, "own", digest(root, pkg), filepath.Base(out))
-	unlock, err := lock(ctx, kept+".lock", nil)
+	kept := filepath.Join(cache, "own", digest(append([]string{root, pkg, args[0]}, env...)...), filepath.Base(out))
+	unlock, err := Lock(ctx, kept+".lock", nil)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, err := goCommand(ctx, root, "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", kept, pkg); err != nil {
+	args = append(args, "-buildvcs=false", "-o", kept, pkg)
+	if _, err := goCommand(ctx, root, env, args...); err != nil {
 		return fmt.Errorf("building %s: %w", pkg, err)
+	}
+	if !exists(kept) {
+		return fmt.Errorf("building tests of %s: it has none", pkg)
 	}
 	if err := copyFile(kept, out); err != nil {
 		return fmt.Errorf("copying %s: %w", pkg, err)
@@ -146,7 +180,7 @@ func Build(ctx context.Context, pkg, out string) error {
 
 // Root returns the folder of this repository. The working directory must be inside it.
 func Root(ctx context.Context) (string, error) {
-	gomod, err := goCommand(ctx, "", "env", "GOMOD")
+	gomod, err := goCommand(ctx, "", nil, "env", "GOMOD")
 	if err != nil {
 		return "", fmt.Errorf("finding the repository: %w", err)
 	}
@@ -169,7 +203,7 @@ func CAPIModule(ctx context.Context) (Module, error) {
 	if err != nil {
 		return Module{}, err
 	}
-	out, err := goCommand(ctx, filepath.Join(root, "hack", "tools", "capi"), "mod", "download", "-json", path)
+	out, err := goCommand(ctx, filepath.Join(root, "hack", "tools", "capi"), nil, "mod", "download", "-json", path)
 	if err != nil {
 		return Module{}, fmt.Errorf("finding module %s: %w", path, err)
 	}
@@ -181,21 +215,27 @@ func CAPIModule(ctx context.Context) (Module, error) {
 }
 
 // goBuild writes the executable under its final name only when it is complete.
-func goBuild(ctx context.Context, dir, out, pkg, ldflags string) error {
+func goBuild(ctx context.Context, dir, out string, p program, flags []string) error {
 	tmp := fmt.Sprintf("%s.%d.tmp", out, os.Getpid())
 	defer func() { _ = os.Remove(tmp) }() // nothing is left of it after success
-	if _, err := goCommand(ctx, dir, "build", "-buildvcs=false", "-ldflags", ldflags, "-o", tmp, pkg); err != nil {
+	var env []string
+	if p.windows {
+		env = windowsEnv()
+	}
+	args := append([]string{"build", "-buildvcs=false", "-o", tmp}, flags...)
+	if _, err := goCommand(ctx, dir, env, append(args, p.pkg)...); err != nil {
 		return err
 	}
 	return os.Rename(tmp, out)
 }
 
-// goCommand runs go in dir ("" for the working directory) and returns its output.
-func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
+// goCommand runs go in dir ("" for the working directory), with env beside the environment of this process, and returns
+// its output.
+func goCommand(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	// Pure Go needs no C compiler, and a go.work or go flag of the user must not change what is built.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

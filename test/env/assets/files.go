@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lock waits for the exclusive lock of path; it vanishes with the process. wait, if not nil, is called once if it is taken.
-func lock(ctx context.Context, path string, wait func()) (unlock func(), err error) {
+// Lock waits for the exclusive lock of path; it vanishes with the process. wait, if not nil, is called once if it is taken.
+func Lock(ctx context.Context, path string, wait func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("locking: %w", err)
 	}
