@@ -72,6 +72,19 @@ echo capw: FAILED: cannot download the node agent from %url%
 exit /b 72
 
 :run
-echo capw: starting %agent%
+set "runs=0"
+
+rem The agent installs itself as a service and ends. cloudbase-init runs this script only once, so it is the last chance to try again.
+:again
+set /a runs+=1 >nul
+echo capw: starting %agent% (run %runs% of 3)
 "%agent%" bootstrap --user-data "%~f0"
-exit /b %errorlevel%
+set "code=%errorlevel%"
+if "%code%"=="0" exit /b 0
+if "%runs%"=="3" goto failed
+"%SystemRoot%\System32\ping.exe" -n 11 127.0.0.1 >nul
+goto again
+
+:failed
+echo capw: FAILED: the node agent ended with exit code %code%
+exit /b %code%

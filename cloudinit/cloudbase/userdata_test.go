@@ -76,7 +76,7 @@ func checkScript(t *testing.T, script []byte) {
 	if !found {
 		t.Fatal("has no document")
 	}
-	if !strings.HasSuffix(commands, "\r\nexit /b %errorlevel%\r\n") {
+	if !strings.HasSuffix(commands, "\r\nexit /b %code%\r\n") {
 		t.Error("cmd.exe would read the document")
 	}
 	for _, line := range strings.Split(document, "\r\n") {
