@@ -99,7 +99,11 @@ func (s *story) prepare(ctx context.Context) (*guest.Simulator, error) {
 		FirstBoot:  2 * time.Second,
 		OnEvent: func(e guest.Event) {
 			// That its node is Ready is told by the node.
-			if e.VM != "" && e.Phase != guest.Gone && e.Phase != guest.Running {
+			switch {
+			case e.VM == "" || e.Phase == guest.Gone || e.Phase == guest.Running:
+			case e.Phase == guest.Joining: // the agent's phase
+				s.changed("guest", e.VM, e.Message)
+			default:
 				s.changed("guest", e.VM, string(e.Phase)+": "+e.Message)
 			}
 		},

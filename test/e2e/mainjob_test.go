@@ -89,7 +89,7 @@ var _ = Describe("A MachineDeployment of Windows workers", func() {
 	}, SpecTimeout(10*time.Minute))
 
 	It("gets a new Machine from a MachineHealthCheck when a VM is destroyed behind Cluster API's back", func(ctx context.Context) {
-		startGuests(guest.Options{LeaseInterval: 2 * time.Second})
+		startGuests(guest.Options{})
 		w := newWorld(ctx)
 		w.createCluster(ctx)
 		w.createMachineDeployment(ctx, "md", 2)

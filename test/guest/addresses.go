@@ -5,15 +5,22 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
+
+	"github.com/capw-dev/cluster-api-provider-windows/agent/host"
+	"github.com/capw-dev/cluster-api-provider-windows/agent/host/sim"
 )
 
-// All guests are in the network 10.64.0.0/10.
+// All guests are in the network 10.64.0.0/10, whose first address is the gateway's.
 const (
 	networkAddress = 10<<24 | 64<<16
 	networkBits    = 10
-	networkHosts   = 1<<(32-networkBits) - 2 // without network and broadcast address
+	networkHosts   = 1<<(32-networkBits) - 3 // without network, gateway and broadcast address
 )
+
+// gateway returns the default router of all guests, which is their DNS server, too.
+func gateway() netip.Addr { return netip.AddrFrom4([4]byte{10, 64, 0, 1}) }
 
 // addressPool is the DHCP server of all guests. The zero value is ready to use.
 type addressPool struct {
@@ -32,7 +39,7 @@ func (p *addressPool) lease(id string) netip.Addr {
 	}
 	for n := h.Sum32() % networkHosts; ; n = (n + 1) % networkHosts {
 		var b [4]byte
-		binary.BigEndian.PutUint32(b[:], networkAddress+1+n)
+		binary.BigEndian.PutUint32(b[:], networkAddress+2+n)
 		if a := netip.AddrFrom4(b); !p.leased[a] {
 			p.leased[a] = true
 			return a
@@ -47,6 +54,15 @@ func (p *addressPool) release(addrs []netip.Addr) {
 	for _, a := range addrs {
 		delete(p.leased, a)
 	}
+}
+
+// adapter returns an adapter that always has address from DHCP. Only the first one of a machine has a default route.
+func adapter(mac string, address netip.Addr, first bool) sim.Adapter {
+	lease := &sim.Lease{Addresses: []netip.Prefix{netip.PrefixFrom(address, networkBits)}, DNSServers: []netip.Addr{gateway()}}
+	if first {
+		lease.Gateways = []netip.Addr{gateway()}
+	}
+	return sim.Adapter{Adapter: host.Adapter{MAC: strings.ToLower(mac), DHCP: true}, Lease: lease}
 }
 
 // linkLocalAddress returns the EUI-64 link-local address of a MAC address.

@@ -13,17 +13,21 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 
+	"github.com/capw-dev/cluster-api-provider-windows/agent/codes"
+	"github.com/capw-dev/cluster-api-provider-windows/agent/engine"
 	bootstrapv1 "github.com/capw-dev/cluster-api-provider-windows/api/bootstrap/v1alpha1"
 	nodev1 "github.com/capw-dev/cluster-api-provider-windows/api/node/v1alpha1"
 	"github.com/capw-dev/cluster-api-provider-windows/cloudinit/cloudbase"
@@ -58,8 +62,7 @@ func newDatacenter(ctx context.Context, opts guest.Options) *datacenter {
 	if opts.FirstBoot == 0 {
 		opts.FirstBoot = 10 * time.Millisecond
 	}
-	opts.LeaseInterval = 100 * time.Millisecond
-	opts.StatusInterval = 200 * time.Millisecond
+	opts.Heartbeat = 100 * time.Millisecond
 	hook := opts.OnEvent
 	opts.OnEvent = func(e guest.Event) {
 		GinkgoWriter.Println(e)
@@ -270,13 +273,21 @@ func renewal(ctx context.Context, name string) func(Gomega) time.Time {
 	}
 }
 
-// certificateRequests returns the user of each CertificateSigningRequest for a node.
+// failed matches the failure of a first boot.
+func failed(code codes.Code, message string) gomegatypes.GomegaMatcher {
+	return SatisfyAll(BeAssignableToTypeOf(&engine.Failure{}), HaveField("Code", code), HaveField("Message", ContainSubstring(message)))
+}
+
+// certificateRequests returns the user of each CertificateSigningRequest for a node's client certificate.
 func certificateRequests(ctx context.Context, name string) []string {
 	GinkgoHelper()
 	list, err := kube.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	var users []string
 	for _, r := range list.Items {
+		if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+			continue
+		}
 		block, err := parseRequest(r.Spec.Request)
 		Expect(err).NotTo(HaveOccurred())
 		if block.Subject.CommonName == "system:node:"+name {

@@ -1,8 +1,11 @@
 package guest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/capw-dev/cluster-api-provider-windows/agent/codes"
 	"github.com/capw-dev/cluster-api-provider-windows/cloudinit/cloudbase"
 	"github.com/capw-dev/cluster-api-provider-windows/test/guest"
 )
@@ -55,15 +59,16 @@ var _ = Describe("Life of a VM", func() {
 		Expect(dc.state(name).IPs).To(HaveExactElements(before.Status.Addresses[0].Address))
 	})
 
-	It("registers a Node that somebody deleted only at the next boot, as a kubelet does", func(ctx context.Context) {
+	It("registers a Node that somebody deleted only when its kubelet starts again, as a kubelet does", func(ctx context.Context) {
 		dc, name := newDatacenter(ctx, guest.Options{}), newName()
 		dc.createVM(ctx, name, bootData(document(name, createToken(ctx, time.Hour))))
 		before := eventuallyReady(ctx, name)
 
 		Expect(kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
-		Eventually(ctx, func() error { return dc.state(name).Err }).Should(Satisfy(apierrors.IsNotFound))
-		_, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		Expect(err).To(Satisfy(apierrors.IsNotFound))
+		Consistently(ctx, func() error {
+			_, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			return err
+		}).WithTimeout(time.Second).Should(Satisfy(apierrors.IsNotFound))
 
 		expectTask(ctx, dc.vm(ctx, name).PowerOff)
 		Eventually(ctx, dc.phase(name)).Should(Equal(guest.Stopped))
@@ -71,7 +76,7 @@ var _ = Describe("Life of a VM", func() {
 		Expect(eventuallyReady(ctx, name).UID).NotTo(Equal(before.UID))
 	})
 
-	It("runs user data again that a power cut interrupted", func(ctx context.Context) {
+	It("goes on with a first boot that a power cut interrupted", func(ctx context.Context) {
 		dc, name := newDatacenter(ctx, guest.Options{}), newName()
 		token := createToken(ctx, -time.Minute)
 		dc.createVM(ctx, name, bootData(document(name, token)))
@@ -90,15 +95,33 @@ var _ = Describe("Life of a VM", func() {
 		Expect(dc.state(name).Boots).To(Equal(2))
 	})
 
-	It("does not run user data again that failed", func(ctx context.Context) {
-		dc, name := newDatacenter(ctx, guest.Options{JoinTimeout: 500 * time.Millisecond}), newName()
-		dc.createVM(ctx, name, bootData(document(name, createToken(ctx, -time.Minute))))
+	It("becomes one Node with one certificate however often its power is cut", func(ctx context.Context) {
+		dc, name := newDatacenter(ctx, guest.Options{}), newName()
+		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0))
+		dc.createVM(ctx, name, bootData(document(name, createToken(ctx, time.Hour))))
+		const cuts = 12
+		for range cuts {
+			<-time.After(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
+			expectTask(ctx, dc.vm(ctx, name).Reset)
+		}
+		eventuallyReady(ctx, name)
+		Eventually(ctx, func() guest.State { return dc.state(name) }).Should(And(
+			HaveField("Boots", BeNumerically(">", 1)), HaveField("Phase", guest.Running), HaveField("Err", BeNil()),
+		))
+		Expect(certificateRequests(ctx, name)).To(HaveLen(1))
+		Expect(node(ctx, Default, name).Spec.Taints).To(ContainElement(HaveField("Key", "os")))
+	})
+
+	It("does not try a first boot again that has failed", func(ctx context.Context) {
+		dc, name := newDatacenter(ctx, guest.Options{}), newName()
+		doc := document(name, createToken(ctx, time.Hour))
+		doc.Join.CACertHashes = []string{"sha256:" + strings.Repeat("ab", 32)}
+		dc.createVM(ctx, name, bootData(doc))
 		Eventually(ctx, dc.phase(name)).Should(Equal(guest.Failed))
 
 		expectTask(ctx, dc.vm(ctx, name).Reset)
 		Eventually(ctx, func() guest.State { return dc.state(name) }).Should(And(
-			HaveField("Boots", 2), HaveField("Phase", guest.Failed),
-			HaveField("Err", MatchError(ContainSubstring("ran already, and failed"))),
+			HaveField("Boots", 2), HaveField("Phase", guest.Failed), HaveField("Err", failed(codes.CAHashMismatch, "")),
 		))
 	})
 
@@ -107,7 +130,7 @@ var _ = Describe("Life of a VM", func() {
 		stays, goes, comes := newName(), newName(), newName()
 		for _, name := range []string{stays, goes} {
 			dc.createVM(ctx, name, bootData(document(name, createToken(ctx, time.Hour))))
-			eventuallyReady(ctx, name)
+			Eventually(ctx, dc.phase(name)).Should(Equal(guest.Running))
 		}
 		dc.server.Stop()
 		Eventually(ctx, func() []string { return dc.messages("") }).Should(ContainElement(ContainSubstring("lost the vCenter")))
@@ -166,6 +189,7 @@ var _ = Describe("Boot data", func() {
 
 		Eventually(ctx, dc.phase(name)).Should(Equal(guest.Foreign))
 		Expect(dc.state(name).ForeignData).To(Equal(data))
+		Eventually(ctx, func() []string { return dc.state(name).IPs }).Should(HaveLen(1))
 		Expect(dc.properties(ctx, name).Guest.IpAddress).To(Equal(dc.state(name).IPs[0]))
 		_, err := kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		Expect(err).To(Satisfy(apierrors.IsNotFound))
@@ -190,11 +214,18 @@ var _ = Describe("Boot data", func() {
 		}, "guestinfo.metadata is missing"),
 		Entry("a byte order mark", func(name string, _ []cloudbase.KeyValue) []cloudbase.KeyValue {
 			return guestinfo(metadata("i-1", name), []byte("\ufeffrem cmd\r\n"))
-		}, "cloudbase-init ignores the user data"),
-		Entry("a script that is not ours", func(name string, _ []cloudbase.KeyValue) []cloudbase.KeyValue {
-			return guestinfo(metadata("i-1", name), []byte("rem cmd\r\necho hello\r\n"))
-		}, "reading the node document"),
+		}, "the user data is of no format that it knows"),
+		Entry("a damaged document", func(name string, _ []cloudbase.KeyValue) []cloudbase.KeyValue {
+			data := userData(document(name, "abcdef.0123456789abcdef"))
+			return guestinfo(metadata("i-1", name), bytes.Replace(data, []byte("-----END"), []byte("AAAA\r\n-----END"), 1))
+		}, string(codes.DocumentInvalid)),
 	)
+
+	It("runs a script that is not ours, and makes no Node of it", func(ctx context.Context) {
+		dc, name := newDatacenter(ctx, guest.Options{}), newName()
+		dc.createVM(ctx, name, guestinfo(metadata("i-1", name), []byte("rem cmd\r\necho hello\r\n")))
+		Eventually(ctx, dc.phase(name)).Should(Equal(guest.Foreign))
+	})
 })
 
 // expectSilence waits until no heartbeat that was under way can arrive, and then for many intervals without one.

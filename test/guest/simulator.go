@@ -1,20 +1,18 @@
 // Package guest simulates the Windows guests of the VMs in a vCenter, or rather in vcsim, which runs VMs but nothing
 // inside them.
 //
-// A Simulator watches the vCenter. For each VM that is powered on with user data it plays, in order: Windows, which
-// reports its addresses; cloudbase-init, which decodes the guestinfo variables and runs user data once per instance-id;
-// and a minimal kubelet, which joins the workload cluster with the node document of the user data: it verifies
-// cluster-info, has its client certificate signed, registers its Node and renews its Lease, all as the node's own
-// identity over the real API. It knows nothing but what the VM gives it, and it refuses what a real node would refuse.
+// A Simulator watches the vCenter. Each VM that is powered on with user data is a simulated Windows machine (package sim)
+// whose image holds VMware Tools, which report the machine's name and addresses; cloudbase-init, which decodes the guestinfo
+// variables, names the computer and runs the user data once per instance-id; and the node agent, the real one, with a
+// kubelet and a containerd of package simagent. The agent joins the workload cluster over the network, with nothing but what
+// the VM gives it.
 //
-// What a VM has on its disk (executed instance-ids, computer name, kubelet certificate) survives power cycles and is
-// gone with the VM.
+// What a VM has on its disk survives power cycles and is gone with the VM. Its hardware is what it was at the first power-on.
 package guest
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -34,27 +32,22 @@ type Options struct {
 
 	// FirstBoot is how long Windows takes from power-on until it has addresses and runs cloudbase-init. Default: 1 s.
 	FirstBoot time.Duration
-	// BootDelay overrides FirstBoot for the named VM and each of its boots.
+	// BootDelay overrides FirstBoot for the named VM and each of its power-ons.
 	BootDelay func(vm string) time.Duration
 	// FailBoot lets Windows fail to start when it returns an error: no addresses, no cloudbase-init, no Node.
 	FailBoot func(vm string) error
 
-	// JoinTimeout bounds the join; until then failures that may pass are tried again. Default: 10 min.
-	JoinTimeout time.Duration
-	// LeaseInterval is the kubelet's interval of Lease renewals. Default: 10 s.
-	LeaseInterval time.Duration
-	// StatusInterval is the kubelet's interval of Node status reports. Default: 1 min.
-	StatusInterval time.Duration
+	// Heartbeat is the kubelet's interval of Lease renewals and of Node status reports. Default: 10 s.
+	Heartbeat time.Duration
 
-	// OnEvent is told each step of each guest, one at a time. It must not block; it may call Snapshot.
+	// OnEvent is told each step of each guest, one at a time: what the guest does next waits for it. It must not block; it may
+	// call Snapshot.
 	OnEvent func(Event)
 }
 
 func (o Options) withDefaults() Options {
 	o.FirstBoot = cmp.Or(o.FirstBoot, time.Second)
-	o.JoinTimeout = cmp.Or(o.JoinTimeout, 10*time.Minute)
-	o.LeaseInterval = cmp.Or(o.LeaseInterval, 10*time.Second)
-	o.StatusInterval = cmp.Or(o.StatusInterval, time.Minute)
+	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
 	if o.BootDelay == nil {
 		d := o.FirstBoot
 		o.BootDelay = func(string) time.Duration { return d }
@@ -74,14 +67,15 @@ type Phase string
 const (
 	// Booting means: Windows starts.
 	Booting Phase = "Booting"
-	// Joining means: the user data runs; State.Err is the last failure that is being tried again.
+	// Joining means: the user data, and then the agent that it has started, make the machine a node; the event's Message is
+	// the agent's phase. State.Err is the failure that is being tried again.
 	Joining Phase = "Joining"
-	// Running means: the Node is registered, Ready, and its Lease is being renewed.
+	// Running means: the first boot is done, the Node was Ready, and the machine's kubelet runs.
 	Running Phase = "Running"
 	// Foreign means: the user data is of a form that carries no node document, such as cloud-config. It counts as run and
 	// is kept in State.ForeignData.
 	Foreign Phase = "Foreign"
-	// Failed means: this boot will not become a Node; State.Err says why.
+	// Failed means: the machine will not become a Node; State.Err says why.
 	Failed Phase = "Failed"
 	// Stopped means: the VM is not powered on.
 	Stopped Phase = "Stopped"
@@ -110,13 +104,13 @@ type State struct {
 	// VM is its name, Reference its managed object ID, UUID its BIOS UUID.
 	VM, Reference, UUID string
 	Phase               Phase
-	// Err is why the guest is Failed, or what it last tried again while Joining, or in vain while Running.
+	// Err is why the guest is Failed, or what is tried again while Joining. What the agent reports is an *engine.Failure.
 	Err error
 	// Boots counts the power-ons seen.
 	Boots int
-	// InstanceID and ComputerName as cloudbase-init took them from the metadata.
+	// InstanceID as cloudbase-init took it from the metadata, ComputerName as Windows has it.
 	InstanceID, ComputerName string
-	// NodeName is the name of the registered Node.
+	// NodeName is the name of the Node, once the first boot is done.
 	NodeName string
 	// IPs that the guest reported, the Node's address first.
 	IPs []string
@@ -217,6 +211,3 @@ func (s *Simulator) stopAll() {
 		m.await()
 	}
 }
-
-// errPermanent marks failures that no repetition cures.
-var errPermanent = errors.New("refused")

@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -167,22 +166,14 @@ func (s *Simulator) hardwareOf(ctx context.Context, ref types.ManagedObjectRefer
 	return hw, nil
 }
 
-// reportAddresses plays VMware Tools: it gives each adapter its address, and tells the vCenter.
-func (s *Simulator) reportAddresses(ctx context.Context, ref types.ManagedObjectReference, hostName string, nics []types.GuestNicInfo, ips []netip.Addr) error {
-	for i := range nics {
-		linkLocal := linkLocalAddress(nics[i].MacAddress)
-		nics[i].IpConfig = &types.NetIpConfigInfo{IpAddress: []types.NetIpConfigInfoIpAddress{
-			{IpAddress: ips[i].String(), PrefixLength: networkBits, State: string(types.NetIpConfigInfoIpAddressStatusPreferred)},
-			{IpAddress: linkLocal.String(), PrefixLength: 64, State: string(types.NetIpConfigInfoIpAddressStatusPreferred)},
-		}}
-		nics[i].IpAddress = []string{ips[i].String(), linkLocal.String()}
-	}
+// reportGuest tells the vCenter what VMware Tools tell: the computer's name, its addresses, and those of each adapter.
+func (s *Simulator) reportGuest(ctx context.Context, ref types.ManagedObjectReference, hostName string, ips []string, nics []types.GuestNicInfo) error {
 	set := []types.BaseOptionValue{
 		&types.OptionValue{Key: "SET.guest.toolsRunningStatus", Value: string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)},
 		&types.OptionValue{Key: "SET.guest.hostName", Value: hostName},
 	}
 	if len(ips) > 0 {
-		set = append(set, &types.OptionValue{Key: "SET.guest.ipAddress", Value: ips[0].String()})
+		set = append(set, &types.OptionValue{Key: "SET.guest.ipAddress", Value: ips[0]})
 	}
 	// Last, because vcsim derives an incomplete guest.net from guest.ipAddress.
 	set = append(set, &types.OptionValue{Key: "SET.guest.net", Value: types.ArrayOfGuestNicInfo{GuestNicInfo: nics}})
@@ -190,10 +181,10 @@ func (s *Simulator) reportAddresses(ctx context.Context, ref types.ManagedObject
 	client := s.client()
 	task, err := object.NewVirtualMachine(client, ref).Reconfigure(ctx, types.VirtualMachineConfigSpec{ExtraConfig: set})
 	if err != nil {
-		return fmt.Errorf("reporting addresses: %w", err)
+		return fmt.Errorf("reporting what runs in the VM: %w", err)
 	}
 	if err := task.Wait(ctx); err != nil {
-		return fmt.Errorf("reporting addresses: %w", err)
+		return fmt.Errorf("reporting what runs in the VM: %w", err)
 	}
 	return nil
 }
