@@ -26,7 +26,7 @@ func newBuilds(e *Environment) *builds {
 	if !e.opts.NoVCSim {
 		b.order = append(b.order, vcsimBinary)
 	}
-	if !e.opts.NoManager && !e.opts.NoCAPI {
+	if !e.opts.NoManager && !e.opts.NoCAPI && !e.opts.NoManagement {
 		b.order = append(b.order, managerBinary)
 	}
 	for _, name := range b.order {

@@ -25,6 +25,7 @@ import (
 	"github.com/capw-dev/cluster-api-provider-windows/test/env/assets"
 	"github.com/capw-dev/cluster-api-provider-windows/test/env/ports"
 	"github.com/capw-dev/cluster-api-provider-windows/test/env/process"
+	"github.com/capw-dev/cluster-api-provider-windows/test/env/workdir"
 )
 
 // Options for Start. The zero value starts everything, quietly.
@@ -41,6 +42,10 @@ type Options struct {
 
 	// NoWorkload leaves out the workload cluster.
 	NoWorkload bool
+
+	// NoManagement leaves out the management cluster, and with it Cluster API and our providers: what is left is a cluster to
+	// join.
+	NoManagement bool
 
 	// NoCAPI leaves out Cluster API and with it our providers: the management cluster is a bare Kubernetes.
 	NoCAPI bool
@@ -88,7 +93,7 @@ type Environment struct {
 	scheme *runtime.Scheme
 	runner *process.Runner
 	ports  *ports.Set
-	dir    *workDir
+	dir    *workdir.Dir
 	etcd   string // URL
 
 	progressMu sync.Mutex
@@ -104,11 +109,11 @@ func Start(ctx context.Context, opts Options) (_ *Environment, rerr error) {
 	if err != nil {
 		return nil, fmt.Errorf("building scheme: %w", err)
 	}
-	dir, err := newWorkDir(opts.Dir)
+	dir, err := workdir.New(opts.Dir, "capw-env-*")
 	if err != nil {
 		return nil, err
 	}
-	e := &Environment{Dir: dir.path, opts: opts, scheme: scheme, dir: dir, ports: &ports.Set{}}
+	e := &Environment{Dir: dir.Path, opts: opts, scheme: scheme, dir: dir, ports: &ports.Set{}}
 	defer func() {
 		if rerr != nil {
 			// With what is left of ctx nothing could be stopped in order.
@@ -137,7 +142,9 @@ func (e *Environment) startAll(ctx context.Context) error {
 		if err := e.startEtcd(ctx); err != nil {
 			return err
 		}
-		g.Go(func() error { return e.startManagement(ctx, built) })
+		if !e.opts.NoManagement {
+			g.Go(func() error { return e.startManagement(ctx, built) })
+		}
 		if !e.opts.NoWorkload {
 			g.Go(func() error { return e.startWorkload(ctx) })
 		}
@@ -185,7 +192,7 @@ func (e *Environment) Stop(ctx context.Context) error {
 		errs = append(errs, e.runner.Close(ctx))
 	}
 	e.ports.Release()
-	errs = append(errs, e.dir.close(e.opts.Keep))
+	errs = append(errs, e.dir.Close(e.opts.Keep))
 	return errors.Join(errs...)
 }
 

@@ -30,7 +30,34 @@ func (e *Environment) startWorkload(ctx context.Context) (err error) {
 	if err := e.Workload.create(ctx, objs); err != nil {
 		return err
 	}
-	return e.Workload.createClusterInfo(ctx)
+	if err := e.Workload.createClusterInfo(ctx); err != nil {
+		return err
+	}
+	return e.Workload.createKubeadmConfig(ctx)
+}
+
+// createKubeadmConfig publishes what "kubeadm join" reads before anything else.
+func (c *Cluster) createKubeadmConfig(ctx context.Context) error {
+	version, err := c.Version()
+	if err != nil {
+		return err
+	}
+	config := fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+certificatesDir: /etc/kubernetes/pki
+clusterName: %s
+controlPlaneEndpoint: %s:%d
+kubernetesVersion: %s
+networking: {dnsDomain: cluster.local, serviceSubnet: 10.0.0.0/24}
+`, c.Name, c.Host, c.Port, version)
+	err = c.Client.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"},
+		Data:       map[string]string{"ClusterConfiguration": config},
+	})
+	if err != nil {
+		return fmt.Errorf("creating kubeadm-config: %w", err)
+	}
+	return nil
 }
 
 // createClusterInfo publishes address and CA for nodes that know nothing but a bootstrap token.

@@ -1,9 +1,10 @@
 // Command assets provides the programs that the tests run and prints the folder that holds them, for use as
-// KUBEBUILDER_ASSETS. Progress goes to standard error.
+// KUBEBUILDER_ASSETS. With -windows they include what the tests under Wine run. Progress goes to standard error.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,8 +14,10 @@ import (
 )
 
 func main() {
+	windows := flag.Bool("windows", false, "provide also what the tests under Wine need")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	a, err := assets.Ensure(ctx, assets.Options{Progress: os.Stderr})
+	a, err := assets.Ensure(ctx, assets.Options{Progress: os.Stderr, Windows: *windows})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "assets:", err)

@@ -1,4 +1,5 @@
-package env
+// Package workdir gives a test environment a folder of its own that does not outlive it.
+package workdir
 
 import (
 	"errors"
@@ -9,23 +10,24 @@ import (
 	"time"
 )
 
-// workDir is the folder of one environment. A lock on a file in it is held as long as the environment's process lives; a
-// folder whose lock is free was left by a process that was killed, and the next start removes it.
-type workDir struct {
-	path string
+// Dir is the folder of one environment. A lock on a file in it is held as long as the environment's process lives; a
+// folder whose lock is free was left by a process that was killed, and the next New with its pattern removes it.
+type Dir struct {
+	// Path is absolute.
+	Path string
+
 	lock *os.File
 }
 
-const (
-	workDirPattern = "capw-env-*"
-	lockName       = ".lock"
-)
+const lockName = ".lock"
 
-func newWorkDir(path string) (*workDir, error) {
+// New makes the folder path, which must be empty or missing. Without a path it makes a new one in the system's temporary
+// folder, named after pattern as os.MkdirTemp does it.
+func New(path, pattern string) (*Dir, error) {
 	if path == "" {
-		sweep()
+		sweep(pattern)
 		var err error
-		if path, err = os.MkdirTemp("", workDirPattern); err != nil {
+		if path, err = os.MkdirTemp("", pattern); err != nil {
 			return nil, fmt.Errorf("creating folder of the environment: %w", err)
 		}
 	} else if err := emptyDir(path); err != nil {
@@ -39,7 +41,7 @@ func newWorkDir(path string) (*workDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking folder of the environment: %w", err)
 	}
-	return &workDir{path: path, lock: lock}, nil
+	return &Dir{Path: path, lock: lock}, nil
 }
 
 func emptyDir(path string) error {
@@ -56,13 +58,14 @@ func emptyDir(path string) error {
 	return nil
 }
 
-func (d *workDir) close(keep bool) error {
+// Close removes the folder, or with keep leaves it for ever.
+func (d *Dir) Close(keep bool) error {
 	var err error
 	if keep {
 		// Without the lock file no sweep touches it.
-		err = os.Remove(filepath.Join(d.path, lockName))
+		err = os.Remove(filepath.Join(d.Path, lockName))
 	} else {
-		err = os.RemoveAll(d.path)
+		err = os.RemoveAll(d.Path)
 	}
 	_ = d.lock.Close()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -72,8 +75,8 @@ func (d *workDir) close(keep bool) error {
 }
 
 // sweep removes what killed environments have left. It is a courtesy: errors do not matter.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), workDirPattern))
+func sweep(pattern string) {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), pattern))
 	for _, dir := range dirs {
 		path := filepath.Join(dir, lockName)
 		// A folder that is being made has a lock file that nobody holds for an instant.
