@@ -28,9 +28,20 @@ test: ## Run every test that needs neither Windows nor a vCenter.
 
 ##@ Development
 
+STAMP := -s -w -X $(MODULE)/version.gitVersion=$(VERSION) -X $(MODULE)/version.gitCommit=$(shell git rev-parse --short=12 HEAD 2>/dev/null)
+
 .PHONY: build
-build: ## Build bin/capw.
-	go build -ldflags "-s -w -X $(MODULE)/version.gitVersion=$(VERSION) -X $(MODULE)/version.gitCommit=$(shell git rev-parse --short=12 HEAD)" -o bin/capw .
+build: agent ## Build bin/capw and the node agents.
+	go build -trimpath -ldflags "$(STAMP)" -o bin/capw .
+
+.PHONY: agent
+agent: ## Build the node agent: bin/capw-node.exe and bin/capw-node-arm64.exe.
+	GOOS=windows GOARCH=amd64 go build -trimpath -ldflags "$(STAMP)" -o bin/capw-node.exe ./cmd/capw-node
+	GOOS=windows GOARCH=arm64 go build -trimpath -ldflags "$(STAMP)" -o bin/capw-node-arm64.exe ./cmd/capw-node
+
+.PHONY: docs
+docs: ## Generate docs/codes.md.
+	@go run ./cmd/capw-node codes --output markdown >docs/codes.md
 
 .PHONY: generate
 generate: $(CONTROLLER_GEN) ## Generate deep copies.
@@ -47,6 +58,7 @@ manifests: $(CONTROLLER_GEN) ## Generate CRDs, RBAC roles and webhook configurat
 .PHONY: lint
 lint: $(LINT) ## Run golangci-lint with the import rules of docs/design.md and the Kubernetes API linter.
 	$(LINT) run ./...
+	GOOS=windows $(LINT) run ./agent/... ./cmd/capw-node/... ./test/wine/...
 
 .PHONY: fix
 fix: $(LINT) ## Let the linters mend what they can.
