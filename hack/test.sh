@@ -33,7 +33,8 @@ export KUBEBUILDER_ASSETS
 # They run manager and agent as programs and do not import them, so Go's test cache would not notice that they changed:
 # -count=1.
 mapfile -t packages < <(go list ./... | grep -v -e '/test/e2e' -e '/test/env$' -e '/test/wine')
-mapfile -t e2e < <(go list ./test/env ./test/e2e/... ./test/wine/...)
+# Not finished, so not among them yet: test/wine/agent, the whole agent under Wine. Run it by hand: go test ./test/wine/agent
+mapfile -t e2e < <(go list ./test/env ./test/e2e/... ./test/wine/... | grep -v '/test/wine/agent$')
 stage "unit, controller, platform and conformance tests"
 go test "${packages[@]}"
 stage "end-to-end tests"

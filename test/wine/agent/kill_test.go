@@ -57,10 +57,10 @@ func (m *machine) outcome(ctx context.Context, doc *nodev1.NodeConfiguration) ma
 	return out
 }
 
-func must(content []byte, err error) []byte {
+func must[T any](value T, err error) T {
 	GinkgoHelper()
 	Expect(err).NotTo(HaveOccurred())
-	return content
+	return value
 }
 
 var _ = It("A first boot whose agent is killed at random moments ends as an undisturbed one", func(ctx context.Context) {

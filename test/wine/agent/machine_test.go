@@ -55,6 +55,7 @@ func newMachine(ctx context.Context, name string) *machine {
 		`C:\k\csi-proxy.exe`:        programs.Generic,
 		`C:\k\windows_exporter.exe`: programs.Generic,
 		`C:\tools\thing.exe`:        programs.Generic,
+		`C:\tools\other.exe`:        programs.Generic,
 		`C:\Program Files\VMware\VMware Tools\rpctool.exe`:          programs.Recorder,
 		`C:\windows\system32\netsh.exe`:                             programs.Recorder,
 		`C:\windows\system32\dism.exe`:                              programs.Recorder,
@@ -129,6 +130,9 @@ func newDocument(ctx context.Context, name string) *nodev1.NodeConfiguration {
 			Additional: []nodev1.AdditionalService{{
 				Name: "thing", ServiceOptions: nodev1.ServiceOptions{Path: `C:\tools\thing.exe`},
 				Args: []string{"--node", "${NODE_NAME}", `--quoted=a "b" c\`}, DependsOn: []string{"kubelet"},
+			}, {
+				Name: "other", ServiceOptions: nodev1.ServiceOptions{Path: `C:\tools\other.exe`},
+				Args: []string{"--windows-service"}, Kind: "Service",
 			}},
 		},
 		Files: []nodev1.File{{Path: `C:\tools\made\by-document.txt`, Content: []byte("content")}},
