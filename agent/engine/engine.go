@@ -65,16 +65,20 @@ type execution struct {
 // down, a *Failure when nothing more will be tried, and any other error when this process must end and be started again: its
 // context has ended, or a call into Windows hangs.
 //
-// A phase that was interrupted is run again from its first step; phases that are done are not.
+// A phase that was interrupted is run again from its first step; phases that are done are not. How the first boot has ended
+// is reported at every start: a power cut may have come before the first report, and a hypervisor forgets what it was told
+// when the machine is powered off.
 func (e *Engine) Run(ctx context.Context) error {
-	if e.Journal.Failure != nil {
-		return e.Journal.Failure
-	}
-	if e.Journal.Done {
-		return nil
-	}
 	x := &execution{Engine: e, base: e.Journal.Spent, begin: time.Now(), started: e.Journal.Started}
 	x.run = NewRun(e.Host, e.Doc, &e.Journal.Facts, x.save)
+	switch {
+	case e.Journal.Failure != nil:
+		x.reportFailed(ctx)
+		return e.Journal.Failure
+	case e.Journal.Done:
+		x.reportDone(ctx)
+		return nil
+	}
 	if err := x.enter(ctx); err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := x.persist(ctx); err != nil {
 		return err
 	}
-	x.report(ctx, nodev1.BootStatus{State: nodev1.BootDone, Phase: e.Phases[len(e.Phases)-1].Name})
+	x.reportDone(ctx)
 	return nil
 }
 
@@ -309,7 +313,7 @@ func (x *execution) fail(ctx context.Context, f *Failure) error {
 	if err := Bounded(ctx, time.Minute, "save the journal", x.save); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "Remembering the failure")
 	}
-	x.report(ctx, nodev1.BootStatus{State: nodev1.BootFailed, Phase: f.Phase, Step: f.Step, Code: string(f.Code), Message: f.Message})
+	x.reportFailed(ctx)
 	return f
 }
 
@@ -328,6 +332,15 @@ func (x *execution) deadline() time.Duration {
 // left is the time until the deadline; never 0, so that every start tries once.
 func (x *execution) left() time.Duration {
 	return max(x.deadline()-x.base-time.Since(x.begin), time.Second)
+}
+
+func (x *execution) reportDone(ctx context.Context) {
+	x.report(ctx, nodev1.BootStatus{State: nodev1.BootDone, Phase: x.Phases[len(x.Phases)-1].Name})
+}
+
+func (x *execution) reportFailed(ctx context.Context) {
+	f := x.Journal.Failure
+	x.report(ctx, nodev1.BootStatus{State: nodev1.BootFailed, Phase: f.Phase, Step: f.Step, Code: string(f.Code), Message: f.Message})
 }
 
 // report completes a status and hands it on.

@@ -101,7 +101,7 @@ func TestPhasesAreDoneInOrderAndOnlyOnce(t *testing.T) {
 		b.Expect(b.run()).To(Succeed())
 		b.Expect(b.run()).To(Succeed())
 		b.Expect(b.did).To(Equal([]string{"a", "b", "c"}))
-		b.Expect(b.states()).To(Equal([]string{"Running Host", "Running Host", "Running Join", "Running Join", "Done Join"}))
+		b.Expect(b.states()).To(Equal([]string{"Running Host", "Running Host", "Running Join", "Running Join", "Done Join", "Done Join"}), "the end is told by every start")
 		b.Expect(b.journal().Done).To(BeTrue())
 		b.Expect(b.journal().Facts.PodCIDR).To(Equal("10.244.1.0/24"))
 	})
@@ -141,7 +141,7 @@ func TestATerminalErrorEndsTheFirstBootForGood(t *testing.T) {
 		b.Expect(failure).To(Equal(&engine.Failure{Code: codes.AlreadyConfigured, Phase: "Join", Step: "join", Message: "it is another node"}))
 		b.Expect(b.run()).To(MatchError(failure), "a restart does not change it")
 		b.Expect(b.did).To(HaveLen(1))
-		b.Expect(b.states()).To(Equal([]string{"Running Join", "Failed Join CAPW-0008"}))
+		b.Expect(b.states()).To(Equal([]string{"Running Join", "Failed Join CAPW-0008", "Failed Join CAPW-0008"}), "the end is told by every start")
 	})
 }
 
