@@ -289,10 +289,10 @@ func (vm *VM) powerCycle(ctx context.Context) error {
 	return vm.boot(ctx)
 }
 
-// Processes returns the programs that run with the given name, such as kubelet.exe.
+// Processes returns the programs that run with the given name, such as kubelet.exe, or with any name if it is empty.
 func (vm *VM) Processes(image string) ([]Process, error) {
 	all, err := vm.ns.processes()
-	return slices.DeleteFunc(all, func(p Process) bool { return !strings.EqualFold(p.Image(), image) }), err
+	return slices.DeleteFunc(all, func(p Process) bool { return image != "" && !strings.EqualFold(p.Image(), image) }), err
 }
 
 // Kill ends the programs that run with the given name at once, and says how many there were. The service control manager

@@ -40,9 +40,9 @@ func newMachine(ctx context.Context, name string) *machine {
 	vm, err := wine.NewVM(ctx, wine.Options{Name: name, Log: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 	m := &machine{vm}
-	DeferCleanup(func() {
+	DeferCleanup(func(ctx context.Context) {
 		if CurrentSpecReport().Failed() {
-			m.report()
+			m.report(ctx)
 		}
 		Expect(vm.Shutdown()).To(Succeed())
 	})
@@ -68,8 +68,23 @@ func newMachine(ctx context.Context, name string) *machine {
 	return m
 }
 
-// report shows the logs of the machine.
-func (m *machine) report() {
+// report shows the machine's status, services, programs and logs; nothing of one that was shut down.
+func (m *machine) report(ctx context.Context) {
+	running, err := m.Processes("")
+	if err != nil {
+		return
+	}
+	var state strings.Builder
+	for _, p := range running {
+		fmt.Fprintln(&state, p.PID, strings.Join(p.Args, " "))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for _, service := range append(services(), layout.AgentService) {
+		r, err := m.Run(ctx, "sc", "query", service)
+		fmt.Fprintln(&state, r.Output, err)
+	}
+	AddReportEntry(m.Name+": programs and services", state.String(), ReportEntryVisibilityFailureOrVerbose)
 	logs, err := filepath.Glob(filepath.Join(m.Path(layout.LogDir), "*", "*.log"))
 	Expect(err).NotTo(HaveOccurred())
 	for _, path := range logs {
